@@ -1,0 +1,214 @@
+"""What was proven where: one record per environment, written by a run, read by the pages.
+
+Reads `_build/executed/<environment>/` and writes `_build/evidence/<environment>.json`; `record`
+copies one into `evidence/`, which is committed. The form is fixed by evidence.schema.json.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torchproof import notebook
+from torchproof.environment import Environment, as_json
+from torchproof.judge import judge
+from torchproof.notebook import Cell, Chapter, Question, tags
+from torchproof.project import Project, ProjectError, dump, write
+
+SCHEMA = 1
+FIGURE_LIMIT = 60_000  # base64 characters of a figure that a record keeps
+
+Record = dict[str, Any]
+
+
+def collect(project: Project, place: Environment) -> Record:
+    """Gather what the chapters' last runs in one environment showed, and write the record."""
+    folder = project.executed / place.name
+    chapters = {}
+    for path in sorted(project.chapters.glob("*.ipynb")):
+        failed = folder / f"{path.stem}.failed.ipynb"
+        last = failed if failed.exists() else folder / path.name
+        if last.exists():
+            chapters[path.stem] = _chapter(last, path.stem)
+    record = {
+        "schema": SCHEMA,
+        "environment": {"name": place.name, **as_json(place)},
+        "chapters": chapters,
+    }
+    write(project.run_evidence / f"{place.name}.json", dump(record))
+    return record
+
+
+def _chapter(path: Path, name: str) -> Record:
+    """The record of one executed chapter."""
+    executed = notebook.read(path)
+    run = executed["metadata"]["torchproof_run"]
+    chapter = notebook.split(name, executed)
+    failed = {failure.cell for failure in judge(chapter, chapter.code, strict=False)}
+    hashes = chapter.hashes()
+    cells = []
+    for cell in chapter.code:
+        ran = cell["execution_count"] is not None
+        entry: dict[str, Any] = {
+            "id": cell["id"],
+            "hash": hashes[cell["id"]],
+            "outcome": "failed" if cell["id"] in failed else "passed" if ran else "not run",
+            "assertions": _asserted(cell) if ran and cell["id"] not in failed else 0,
+        }
+        if {"gpu", "measurement"} & set(tags(cell)):
+            entry["outputs"] = [_small(output) for output in cell["outputs"]]
+        cells.append(entry)
+    return {
+        "started": run["started"],
+        "seconds": run["seconds"],
+        "commit": run["commit"],
+        "dirty": run["dirty"],
+        "passed": run["passed"],
+        "device": _device(chapter),
+        "cells": cells,
+    }
+
+
+def _device(chapter: Chapter) -> str:
+    """The `device` that the chapter's parameters cell had when it ran."""
+    source = "\n".join(cell["source"] for cell in chapter.code if "parameters" in tags(cell))
+    return "cuda" if 'device = "cuda"' in source else "cpu"
+
+
+def _asserted(cell: Cell) -> int:
+    """Assertions that a cell executed when it ran to its end."""
+    count = notebook.assertions(cell["source"])
+    if "gpu" not in tags(cell):
+        return count.certain
+    # A gpu cell asserts under `if device == "cuda"`; elsewhere it printed that it did nothing.
+    skipped = any("not run here" in "".join(output.get("text", "")) for output in cell["outputs"])
+    return 0 if skipped else count.certain + count.conditional
+
+
+def _small(output: Cell) -> Cell:
+    """An output without figures too large for a record."""
+    data = {
+        kind: value
+        for kind, value in output.get("data", {}).items()
+        if not kind.startswith("image/") or len("".join(value)) <= FIGURE_LIMIT * 4 // 3
+    }
+    return {**output, "data": data} if "data" in output else output
+
+
+def record(project: Project, name: str) -> Path:
+    """Keep this run's record of one environment in `evidence/`; returns where.
+
+    Raises:
+        ProjectError: there is no such record, or a chapter in it did not pass.
+    """
+    path = project.run_evidence / f"{name}.json"
+    found = _read(path)
+    if isinstance(found, str):
+        raise ProjectError(found)
+    failed = [chapter for chapter, entry in found["chapters"].items() if not entry["passed"]]
+    if failed:
+        raise ProjectError(f"{name}: {', '.join(failed)} did not pass; only a good run is kept")
+    write(project.evidence / path.name, dump(found))
+    return project.evidence / path.name
+
+
+def _read(path: Path) -> Record | str:
+    """One record, or why it cannot be used."""
+    try:
+        value: Record = json.loads(path.read_text(encoding="utf-8"))
+        if value["schema"] != SCHEMA:
+            return f"{path.name}: written in form {value['schema']}, this version reads form {SCHEMA}"
+        for entry in value["chapters"].values():
+            entry["started"], entry["passed"]
+            for cell in entry["cells"]:
+                cell["id"], cell["hash"], cell["outcome"], cell["assertions"]
+        value["environment"]["name"], value["environment"]["torch"], value["environment"]["device"]
+    except FileNotFoundError:
+        return f"{path.name}: no such record; run `python -m torchproof execute` first"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return f"{path.name}: not a record of ours ({type(error).__name__}: {error}); restore or delete it"
+    return value
+
+
+@dataclass
+class Proof:
+    """What one environment shows of one question."""
+
+    environment: Record
+    started: str
+    assertions: int
+    stale: bool
+
+    @property
+    def date(self) -> str:
+        return self.started[:10]
+
+    @property
+    def torch(self) -> str:
+        return str(self.environment["torch"]).split("+")[0]
+
+    @property
+    def device(self) -> str:
+        return str(self.environment["device"])
+
+
+@dataclass
+class Evidence:
+    """All records that can be used, newest run last, and what was refused."""
+
+    records: list[Record] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+
+    def proofs(self, chapter: Chapter, question: Question) -> list[Proof]:
+        """What each environment shows of a question; a stale one asserts nothing.
+
+        A record counts while each cell of the question has the hash that ran.
+        """
+        hashes = chapter.hashes()
+        code = [cell["id"] for cell in question.code]
+        found: dict[str, Proof] = {}
+        for value in self.records:
+            entry = value["chapters"].get(chapter.name)
+            if not entry:
+                continue
+            cells = {cell["id"]: cell for cell in entry["cells"]}
+            known = [cells[name] for name in code if name in cells]
+            if not known:
+                continue
+            current = [c for c in known if c["hash"] == hashes[c["id"]] and c["outcome"] == "passed"]
+            proof = Proof(
+                value["environment"],
+                entry["started"],
+                sum(cell["assertions"] for cell in current),
+                len(current) != len(code),
+            )
+            name = value["environment"]["name"]
+            if name not in found or not proof.stale or found[name].stale:
+                found[name] = proof
+        return sorted(found.values(), key=lambda proof: (proof.device != "CPU", proof.torch))
+
+    def ran_on_gpu(self, chapter: Chapter, cell: Cell) -> bool:
+        """Whether a record made on a GPU holds this very cell."""
+        expected = chapter.hashes()[cell["id"]]
+        return any(
+            entry["hash"] == expected and entry["outcome"] == "passed"
+            for value in self.records
+            if value["environment"]["device"] != "CPU"
+            for entry in value["chapters"].get(chapter.name, {"cells": []})["cells"]
+        )
+
+
+def load(project: Project, folders: Iterable[Path] | None = None) -> Evidence:
+    """Read the kept records and this run's; refuse by name what cannot be read."""
+    result = Evidence()
+    for folder in folders or (project.evidence, project.run_evidence):
+        for path in sorted(folder.glob("*.json")):
+            value = _read(path)
+            if isinstance(value, str):
+                result.refused.append(value)
+            else:
+                result.records.append(value)
+    return result
