@@ -52,18 +52,14 @@ TRAPS: dict[str, tuple[list[str], dict[int, str], str | None]] = {
     "stderr-c": (["import os\nos.write(2, b'raw\\n')"], {}, "cell-0: wrote to stderr: raw"),
     "stdin": (["input('name? ')"], {}, "cell-0: StdinNotImplementedError"),
     "stdin-sub": (
-        [
-            "import subprocess, sys\nprint(subprocess.run([sys.executable, '-c', 'print(input)'], check=True).returncode)"
-        ],
+        ["import subprocess\nprint(subprocess.run(['cat'], check=True, capture_output=True).stdout)"],
         {},
         None,
     ),
     "sysexit": (["import sys\nsys.exit(0)", AFTER], {}, "cell-0: calls sys.exit()"),
     "sysexit-hidden": (["raise SystemExit(0)", AFTER], {}, "cell-0: SystemExit: 0"),
     "thread": (
-        [
-            "import threading\nthread = threading.Thread(target=print, args=(1,))\nthread.start()\nthread.join()"
-        ],
+        ["import threading\nt = threading.Thread(target=print, args=(1,))\nt.start()\nt.join()"],
         {},
         None,
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -56,40 +57,38 @@ Finding = tuple[str, str, str]  # cell id, rule, message with the remedy
 def check(project: Project, paths: list[Path], *, fix: bool = False) -> list[Problem]:
     """Every problem of the chapters, in order; with `fix`, after mending what can be mended."""
     problems: list[Problem] = []
-    everywhere: Counter[str] = Counter()
-    setups = {}
+    sources: dict[Path, Notebook] = {}
     for path in sorted(project.chapters.glob("*.ipynb")):
         if fix and path in paths:
             _fix(project, path)
         try:
-            source = notebook.read(path)
+            sources[path] = notebook.read(path)
         except ProjectError as error:
             if path in paths:
                 problems.append(Problem(path.stem, "", "readable", str(error)))
-            continue
-        chapter = notebook.split(path.stem, source)
-        everywhere.update(str(cell.get("id")) for cell in chapter.cells if _anchor(cell))
-        everywhere.update(name for question in chapter.questions for name in question.also)
-        setups[path.stem] = _setup(chapter)
-        if path in paths:
-            problems += [Problem(path.stem, *finding) for finding in _chapter(path, source, chapter)]
-            problems += [
-                Problem(
-                    path.stem,
-                    str(cell.get("id")),
-                    "anchor",
-                    "this id is used by another heading; choose another",
+    chapters = {path: notebook.split(path.stem, source) for path, source in sources.items()}
+    anchors = Counter(name for chapter in chapters.values() for name in _anchors(chapter))
+    setups = Counter(_setup(chapter) for chapter in chapters.values())
+    for path in (path for path in paths if path in chapters):
+        chapter = chapters[path]
+        problems += [Problem(path.stem, *finding) for finding in _chapter(path, sources[path], chapter)]
+        for name in dict.fromkeys(_anchors(chapter)):
+            if anchors[name] > 1:
+                problems.append(
+                    Problem(path.stem, name, "anchor", "this id is another heading's too; choose another")
                 )
-                for cell in chapter.cells
-                if _anchor(cell) and everywhere[str(cell.get("id"))] > 1
-            ]
-    problems += _same_setup(setups, {path.stem for path in paths})
+        if _setup(chapter) != setups.most_common(1)[0][0]:
+            message = "but for imports, the setup cell is the same in every chapter; copy another's"
+            problems.append(Problem(path.stem, "setup", "opening", message))
     return problems
 
 
-def _anchor(cell: Cell) -> bool:
-    found = heading(cell)
-    return bool(found and found[0] in (2, 3))
+def _anchors(chapter: Chapter) -> list[str]:
+    """Ids under which the site has an address in this chapter, which is one for the whole book."""
+    headings = [
+        str(cell.get("id")) for cell in chapter.cells if (found := heading(cell)) and found[0] in (2, 3)
+    ]
+    return headings + [name for question in chapter.questions for name in question.also]
 
 
 def _chapter(path: Path, source: Notebook, chapter: Chapter) -> Iterator[Finding]:
@@ -113,7 +112,9 @@ def _format(path: Path, source: Notebook) -> Iterator[Finding]:
     import nbformat
 
     try:
-        nbformat.validate(json.loads(path.read_text(encoding="utf-8")))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it warns of missing and double ids; `_ids` names the cells
+            nbformat.validate(json.loads(path.read_text(encoding="utf-8")))
     except nbformat.ValidationError as error:
         yield (
             "",
@@ -189,21 +190,6 @@ def _setup(chapter: Chapter) -> str:
         return ""
     lines = chapter.opening[2]["source"].splitlines()
     return "\n".join(line for line in lines if not re.match(r"import |from |\w+ = tempfile|os\.chdir", line))
-
-
-def _same_setup(setups: dict[str, str], names: set[str]) -> Iterator[Problem]:
-    """The setup cell is the same in every chapter, so that a reader learns it once."""
-    if not setups:
-        return
-    usual, _ = Counter(setups.values()).most_common(1)[0]
-    for name, text in setups.items():
-        if name in names and text != usual:
-            yield Problem(
-                name,
-                "setup",
-                "opening",
-                "but for imports, the setup cell is the same in every chapter; copy another's",
-            )
 
 
 def _question(question: Question) -> Iterator[Finding]:
