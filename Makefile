@@ -16,8 +16,9 @@ test: .venv/installed
 check: .venv/installed
 	$(RUN) torchproof check
 
+# FOLDER holds ordinary notebooks, such as shared/trap-notebooks/good.
 benchmark: .venv/installed
-	$(RUN) benchmarks
+	$(RUN) benchmarks $(FOLDER)
 
 .venv/installed: requirements.txt
 	@$(PYTHON) -c 'import sys; ok = (3, 11) <= sys.version_info[:2] <= (3, 13); sys.exit(0 if ok else "Python 3.11, 3.12 or 3.13 is needed, this is " + sys.version.split()[0] + "; run: make $(MAKECMDGOALS) PYTHON=python3.13")'

@@ -23,7 +23,7 @@ from torchproof import notebook
 def run(shell: InteractiveShell, cells: list[notebook.Cell]) -> str | None:
     """Run cells until one fails; returns its id and error."""
     for cell in cells:
-        result = shell.run_cell(cell["source"])
+        result = shell.run_cell(cell["source"])  # type: ignore[no-untyped-call]
         error = result.error_before_exec or result.error_in_exec
         if error is not None:
             return f"{cell['id']}: {''.join(traceback.format_exception_only(error)).strip()}"

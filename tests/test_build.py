@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, copy_book
 
-from torchproof import render as render_module
 from torchproof.execute import execute, locate
 from torchproof.project import Project, ProjectError
 from torchproof.render import render
@@ -254,7 +253,7 @@ def test_render_is_skipped_by_content(again: Project, monkeypatch: pytest.Monkey
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("Sphinx was started")
 
-    monkeypatch.setattr(render_module.subprocess, "run", refuse)
+    monkeypatch.setattr(subprocess, "run", refuse)
     assert render(again) is False
     state = json.loads((again.build / "rendered.json").read_text())
     assert set(state) == {"structure", "book"}

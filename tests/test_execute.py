@@ -16,9 +16,10 @@ import psutil
 import pytest
 from conftest import ROOT, notebook
 
+from torchproof import environment
 from torchproof import execute as module
 from torchproof.execute import Result, execute, key, locate
-from torchproof.project import Project, ProjectError
+from torchproof.project import Project, ProjectError, write
 
 Put = Callable[[str, dict[str, Any]], Path]
 
@@ -190,7 +191,7 @@ def test_a_chapter_alone_shares_the_machine_with_no_other(project: Project, put:
 def test_what_is_not_there_is_named(
     monkeypatch: pytest.MonkeyPatch, kernel: str | None, device: str, said: str
 ) -> None:
-    monkeypatch.setattr(module.environment, "gpu", lambda: None)
+    monkeypatch.setattr(environment, "gpu", lambda: None)
     with pytest.raises(ProjectError, match=said):
         locate(kernel, device)
 
@@ -234,12 +235,11 @@ def test_a_full_disk_is_named_and_the_other_chapter_runs(
 ) -> None:
     put("a", notebook("print(1)"))
     put("b", notebook("print(2)"))
-    real = module.write
 
     def full(path: Path, content: str | bytes) -> bool:
         if path.name == "a.ipynb":
             raise OSError(28, "No space left on device")
-        return real(path, content)
+        return write(path, content)
 
     monkeypatch.setattr(module, "write", full)
     results = _run(project)

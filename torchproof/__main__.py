@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -19,6 +20,10 @@ from torchproof.report import Report
 from torchproof.stage import stage
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+# jsonschema, which nbformat imports, would build a grammar for internationalised addresses: it takes longer
+# than all other imports together, and no notebook needs it. jsonschema does without where it is absent.
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
 INTERRUPTED = 130  # the status typer gives to KeyboardInterrupt
 
@@ -39,13 +44,14 @@ def _run(
     kernel: str | None,
     jobs: int | None,
     timeout: float,
+    begun: Callable[[], None] = lambda: None,
 ) -> tuple[Environment, list[Result]]:
     """Execute chapters, write this run's evidence and report what happened."""
     if device not in ("auto", "cpu", "cuda"):
         raise ProjectError(f"--device {device}: choose auto, cpu or cuda")
     place = locate(kernel, device)
     paths = project.select(names or [])
-    with Report(place) as report:
+    with Report(place, begun) as report:
         results = execute(
             project,
             paths,
@@ -79,12 +85,12 @@ def execute_command(
 @app.command()
 def build(device: Device = "auto", kernel: Kernel = None, jobs: Jobs = None, timeout: Timeout = 120) -> None:
     """Execute what changed, then render the site into _build/html."""
-    from torchproof.render import render
+    from torchproof.render import render, warm
 
     project = Project(Path.cwd())
     started = time.monotonic()
     with project.lock():
-        place, results = _run(project, None, device, kernel, jobs, timeout)
+        place, results = _run(project, None, device, kernel, jobs, timeout, warm)
         if any(result.failures for result in results):
             print("the site was not built: a chapter did not pass", file=sys.stderr)
             raise typer.Exit(1)

@@ -6,13 +6,15 @@ leaves the last good site alone.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import importlib
 import importlib.metadata
+import io
 import json
 import re
 import shutil
-import subprocess
-import sys
+import threading
 from pathlib import Path
 
 from torchproof import notebook
@@ -45,19 +47,39 @@ def render(project: Project) -> bool:
     if done is None or done["structure"] != wanted["structure"]:
         shutil.rmtree(work, ignore_errors=True)
     state.unlink(missing_ok=True)
-    # jupyter_book has no __main__, and its script need not be on the PATH.
-    main = "import sys; from jupyter_book.cli.main import main; sys.exit(main())"
-    command = [sys.executable, "-c", main, "build", str(project.book), "--path-output", str(work)]
-    ended = subprocess.run(
-        [*command, "-W", "-n", "--keep-going"], capture_output=True, text=True, check=False
-    )
-    log = re.sub(r"\x1b\[[0-9;]*m", "", ended.stdout + ended.stderr)
+    accepted, log = _jupyter_book(project.book, work)
     write(project.build / "render.log", log)
-    if ended.returncode != 0:
+    if not accepted:
         raise ProjectError(_explain(log, project.book))
     _publish(work / "_build" / "html", project.html)
     write(state, dump(wanted))
     return True
+
+
+def warm() -> None:
+    """Import what renders, in the background: kernels run in other processes meanwhile."""
+    threading.Thread(target=importlib.import_module, args=("jupyter_book.sphinx",), daemon=True).start()
+
+
+def _jupyter_book(book: Path, work: Path) -> tuple[bool, str]:
+    """Run Jupyter Book with warnings as errors; returns whether it was content, and its log.
+
+    In this process: another one would import nbformat and jsonschema again, which takes longer
+    than to render a page.
+    """
+    import click
+    from jupyter_book.cli.main import main
+
+    log = io.StringIO()
+    arguments = ["build", str(book), "--path-output", str(work), "-W", "-n", "--keep-going"]
+    accepted = False
+    with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
+        try:
+            main.main(arguments, standalone_mode=False)
+            accepted = True
+        except (RuntimeError, SystemExit, click.ClickException) as error:
+            print(f"ERROR: {error}")
+    return accepted, re.sub(r"\x1b\[[0-9;]*m", "", log.getvalue())
 
 
 def _publish(rendered: Path, html: Path) -> None:

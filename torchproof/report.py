@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
+from collections.abc import Callable
 from types import TracebackType
 
 from rich.console import Console
@@ -17,8 +17,9 @@ from torchproof.execute import Result
 class Report:
     """Shows progress between `with` and its end, then a table and one line per failing cell."""
 
-    def __init__(self, place: Environment) -> None:
+    def __init__(self, place: Environment, begun: Callable[[], None]) -> None:
         self.place = place
+        self.begun = begun  # called once, when a first cell runs
         self.console = Console(highlight=False, soft_wrap=True)
         columns = ("[bold]{task.description}", "{task.fields[question]}")
         self.live = Progress(
@@ -33,7 +34,6 @@ class Report:
         )
         self.tasks: dict[str, TaskID] = {}
         self.guard = threading.Lock()  # chapters report from threads of their own
-        self.started = time.monotonic()
 
     def __enter__(self) -> Report:
         self.live.start()
@@ -50,6 +50,8 @@ class Report:
     def cell(self, chapter: str, question: str, number: int, total: int) -> None:
         """A cell begins."""
         with self.guard:
+            self.begun()
+            self.begun = lambda: None
             if chapter not in self.tasks:
                 self.tasks[chapter] = self.live.add_task(chapter, total=total, question="")
                 if not self.console.is_terminal:
