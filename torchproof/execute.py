@@ -286,6 +286,7 @@ class _Runner:
 
         deadline = time.monotonic() + CHAPTER_LIMITS * self.timeout
         at = _Position()
+        live: list[Any] = []
         total = len(chapter.code)
 
         def started(cell: Any, cell_index: int) -> None:
@@ -293,14 +294,12 @@ class _Runner:
                 at.cell, at.done = cell.id, at.done + 1
                 self.progress(chapter.name, chapter.place(cell.id)[0], at.done, total)
 
-        work = scratch / "cwd"
-        work.mkdir()
-        output = scratch / "executed.ipynb"
         stop = None
         try:
             papermill.execute_notebook(
                 nbformat.from_dict(source),  # type: ignore[no-untyped-call]
-                output,
+                # papermill would validate and write the whole notebook twice a cell.
+                None,
                 parameters={"device": self.place.device_type} if _has_parameters(chapter) else {},
                 kernel_name=self.kernel,
                 progress_bar=False,
@@ -310,10 +309,12 @@ class _Runner:
                 iopub_timeout=60,
                 allow_errors=True,
                 coalesce_streams=True,
+                # Outputs stay in this object when the kernel dies and papermill returns nothing.
+                on_notebook_start=lambda notebook: live.append(notebook),
                 on_cell_start=started,
                 kernel_manager_class=QuietKernelManager,
                 # papermill's own `cwd` changes the directory of the whole process, for all threads.
-                resources={"metadata": {"path": str(work)}},
+                resources={"metadata": {"path": str(scratch)}},
                 # Otherwise ipykernel 7 writes a warning about TCP without encryption.
                 config=Config({"KernelManager": {"transport_encryption": "auto"}}),
             )
@@ -343,25 +344,21 @@ class _Runner:
         finally:
             # Jupyter opens an event loop for this thread and never closes it; it opens another when needed.
             ensure_event_loop().close()
-        try:
-            executed = notebook.read(output)
-        except ProjectError:
-            executed = {**source, "cells": []}
-        return _clean(source, executed, self.place.device_type), stop
+        return _clean(source, live[-1].cells if live else [], self.place.device_type), stop
 
 
 def _has_parameters(chapter: Chapter) -> bool:
     return any("parameters" in notebook.tags(cell) for cell in chapter.code)
 
 
-def _clean(source: Notebook, executed: Notebook, device: str) -> Notebook:
+def _clean(source: Notebook, executed: list[Any], device: str) -> Notebook:
     """The source's cells with this run's outputs, and nothing of papermill's.
 
     papermill puts parameters into a cell of its own, and times and paths into the metadata. A page
     must show the parameters that ran, and nothing of the machine: the value goes into the
     parameters cell, cells are numbered as if there had never been another.
     """
-    done = {cell.get("id"): cell for cell in executed["cells"] if cell["cell_type"] == "code"}
+    done = {cell.get("id"): cell for cell in executed if cell["cell_type"] == "code"}
     cells, count = [], 0
     for cell in source["cells"]:
         if cell["cell_type"] == "code":
