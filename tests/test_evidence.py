@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
+from conftest import ROOT
 
 from torchproof import evidence, notebook
 from torchproof.evidence import collect, load, record
@@ -58,6 +60,19 @@ def test_a_record_says_what_ran_where(project: Project) -> None:
         "draws-gpu-code",
         "draws-time-code",
     }
+
+
+def test_records_have_the_form_of_the_schema(project: Project) -> None:
+    validator = jsonschema.Draft202012Validator(
+        json.loads((ROOT / "torchproof" / "evidence.schema.json").read_text())
+    )
+    validator.check_schema(validator.schema)
+    kept = sorted((ROOT / "evidence").glob("*.json"))
+    for path in [_file(project), *kept]:
+        assert [error.message for error in validator.iter_errors(json.loads(path.read_text()))] == []
+    broken = _value(project)
+    broken["chapters"]["first"]["cells"][0]["assertions"] = "2"
+    assert not validator.is_valid(broken)
 
 
 def test_the_same_run_gives_the_same_record(project: Project) -> None:

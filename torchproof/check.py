@@ -34,6 +34,8 @@ METADATA = {
 }
 FIGURE = re.compile(r"\bplt\.(subplots|subplot_mosaic|figure|show)\(")
 DIRECTIVE = re.compile(r"(?m)^(?:`{3,}|:{3,})\{|\{[a-z:-]+\}`")
+# Empty lines, and those by which a chapter that writes files enters a scratch folder in its setup cell.
+SCRATCH = re.compile(r"\s*$|import (os|tempfile)$|\w+ = tempfile\.TemporaryDirectory\(|os\.chdir\(")
 PROGRESS_BAR = re.compile(r"\b(?:import|from) (?:tqdm|rich\.progress|progressbar)\b")
 
 
@@ -180,16 +182,18 @@ def _opening(chapter: Chapter) -> Iterator[Finding]:
             "opening",
             'is tagged `parameters` and begins with device = "auto"',
         )
-    if len([line for line in setup["source"].splitlines() if line.strip()]) > SETUP_LINES:
+    if len([line for line in setup["source"].splitlines() if not SCRATCH.match(line)]) > SETUP_LINES:
         yield setup.get("id", ""), "opening", f"the setup cell has at most {SETUP_LINES} lines"
 
 
 def _setup(chapter: Chapter) -> str:
-    """The setup cell without imports and without what enters a temporary folder."""
+    """The setup cell without imports and without what enters a scratch folder."""
     if len(chapter.opening) < 3:
         return ""
     lines = chapter.opening[2]["source"].splitlines()
-    return "\n".join(line for line in lines if not re.match(r"import |from |\w+ = tempfile|os\.chdir", line))
+    return "\n".join(
+        line for line in lines if not re.match(r"import |from ", line) and not SCRATCH.match(line)
+    )
 
 
 def _question(question: Question) -> Iterator[Finding]:
