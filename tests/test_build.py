@@ -55,7 +55,9 @@ def test_the_site_holds_what_ran(built: Project) -> None:
     first = _page(built, "chapters/first.html")
     for anchor in ("what-adds", "sum-question", "adds-elements", "adds-myth", "draws-gpu"):
         assert f'id="{anchor}"' in first
-    assert re.search(r"Proven: 2 statements, 3 assertions on torch [\d.]+, CPU, <time", first)
+    assert re.search(r"Proven: 2 of 2 statements, 3 assertions on torch [\d.]+, CPU, <time", first)
+    # What asserts only on a GPU is not counted on a CPU.
+    assert "Proven: 3 of 4 statements" in first
     assert 'href="#what-adds"' in first
     assert f"{COLAB}/first.ipynb" in first
     assert "https://github.com/me/book/issues/new?title=Wrong%20statement%3A%20What%20does" in first
@@ -70,7 +72,7 @@ def test_the_site_holds_what_ran(built: Project) -> None:
 def test_the_landing_page_counts_from_the_evidence(built: Project) -> None:
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", _page(built, "index.html")))
     assert "questions 3" in text
-    assert "statements, each with code that fails if it is false 8" in text
+    assert "statements, each with code that fails if it is false 7" in text
     assert "of them myths refuted 1" in text
     assert "assertions that ran 8" in text
     assert 'href="chapters/first.html#what-adds"' in _page(built, "index.html")

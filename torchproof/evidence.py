@@ -139,6 +139,7 @@ class Proof:
 
     environment: Record
     started: str
+    statements: int  # those of which an assertion ran: a gpu cell proves nothing on a CPU
     assertions: int
     stale: bool
 
@@ -179,9 +180,11 @@ class Evidence:
             if not known:
                 continue
             current = [c for c in known if c["hash"] == hashes[c["id"]] and c["outcome"] == "passed"]
+            asserting = {c["id"] for c in current if c["assertions"]}
             proof = Proof(
                 value["environment"],
                 entry["started"],
+                sum(any(c["id"] in asserting for c in s.cells) for s in question.statements),
                 sum(cell["assertions"] for cell in current),
                 len(current) != len(code),
             )

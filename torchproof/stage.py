@@ -191,10 +191,7 @@ def _summary(chapter: Chapter, evidence: Evidence) -> dict[str, Any]:
         "name": chapter.name,
         "title": chapter.title,
         "questions": chapter.questions,
-        "proven": [
-            question for question in chapter.questions if any(not p.stale for p in proofs[question.id])
-        ],
-        "statements": sum(len(question.statements) for question in chapter.questions),
+        "statements": sum(max((p.statements for p in found), default=0) for found in proofs.values()),
         "myths": sum(s.myth for question in chapter.questions for s in question.statements),
         "assertions": sum(max((p.assertions for p in found), default=0) for found in proofs.values()),
         "environments": {(proof.torch, proof.device) for proof in current},
