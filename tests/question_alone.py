@@ -37,6 +37,7 @@ def main() -> None:
     shell = InteractiveShell.instance()
     opening = run(shell, [cell for cell in chapter.opening if cell["cell_type"] == "code"])
     failed = {"(opening)": opening} if opening else {}
+    sys.path.insert(0, "")  # a kernel imports from its working directory, where %%writefile writes
     for question in chapter.questions:
         with tempfile.TemporaryDirectory() as folder:
             told = Path(folder) / "failed.txt"
