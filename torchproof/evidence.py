@@ -162,13 +162,20 @@ class Evidence:
 
     records: list[Record] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+    _hashes: dict[int, dict[str, str]] = field(default_factory=dict)
+
+    def hashes(self, chapter: Chapter) -> dict[str, str]:
+        """A chapter's hashes, computed once for all of its questions."""
+        if id(chapter) not in self._hashes:
+            self._hashes[id(chapter)] = chapter.hashes()
+        return self._hashes[id(chapter)]
 
     def proofs(self, chapter: Chapter, question: Question) -> list[Proof]:
         """What each environment shows of a question; a stale one asserts nothing.
 
         A record counts while each cell of the question has the hash that ran.
         """
-        hashes = chapter.hashes()
+        hashes = self.hashes(chapter)
         code = [cell["id"] for cell in question.code]
         found: dict[str, Proof] = {}
         for value in self.records:
@@ -195,7 +202,7 @@ class Evidence:
 
     def ran_on_gpu(self, chapter: Chapter, cell: Cell) -> bool:
         """Whether a record made on a GPU holds this very cell."""
-        expected = chapter.hashes()[cell["id"]]
+        expected = self.hashes(chapter)[cell["id"]]
         return any(
             entry["hash"] == expected and entry["outcome"] == "passed"
             for value in self.records
