@@ -162,13 +162,14 @@ class Evidence:
 
     records: list[Record] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
-    _hashes: dict[int, dict[str, str]] = field(default_factory=dict)
+    _hashes: dict[int, tuple[Chapter, dict[str, str]]] = field(default_factory=dict)
 
     def hashes(self, chapter: Chapter) -> dict[str, str]:
         """A chapter's hashes, computed once for all of its questions."""
         if id(chapter) not in self._hashes:
-            self._hashes[id(chapter)] = chapter.hashes()
-        return self._hashes[id(chapter)]
+            # The chapter is kept along: as long as it lives, no other can have its id.
+            self._hashes[id(chapter)] = chapter, chapter.hashes()
+        return self._hashes[id(chapter)][1]
 
     def proofs(self, chapter: Chapter, question: Question) -> list[Proof]:
         """What each environment shows of a question; a stale one asserts nothing.
