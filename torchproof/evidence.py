@@ -7,12 +7,13 @@ copies one into `evidence/`, which is committed. The form is fixed by evidence.s
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from torchproof import notebook
+from torchproof import gather, notebook
 from torchproof.environment import Environment, as_json
 from torchproof.judge import judge
 from torchproof.notebook import Cell, Chapter, Question, tags
@@ -60,6 +61,10 @@ def _chapter(path: Path, name: str) -> Record:
         }
         if {"gpu", "measurement"} & set(tags(cell)):
             entry["outputs"] = [_small(output) for output in cell["outputs"]]
+        elif ran:
+            entry["printed"] = notebook.digest(notebook.printed(cell))
+            if lines := gather.errors(cell):
+                entry["errors"] = lines
         cells.append(entry)
     return {
         "started": run["started"],
@@ -163,6 +168,7 @@ class Evidence:
     records: list[Record] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     _hashes: dict[int, tuple[Chapter, dict[str, str]]] = field(default_factory=dict)
+    _cells: dict[tuple[int, str], dict[str, Record]] = field(default_factory=dict)
 
     def hashes(self, chapter: Chapter) -> dict[str, str]:
         """A chapter's hashes, computed once for all of its questions."""
@@ -170,6 +176,33 @@ class Evidence:
             # The chapter is kept along: as long as it lives, no other can have its id.
             self._hashes[id(chapter)] = chapter, chapter.hashes()
         return self._hashes[id(chapter)][1]
+
+    def cells(self, value: Record, chapter: str) -> dict[str, Record]:
+        """The entries of one record's chapter by cell id, indexed once."""
+        place = id(value), chapter
+        if place not in self._cells:
+            entries = value["chapters"].get(chapter, {"cells": []})["cells"]
+            self._cells[place] = {entry["id"]: entry for entry in entries}
+        return self._cells[place]
+
+    def current(self, chapter: Chapter, cell: Cell) -> list[tuple[Record, Record]]:
+        """Environment and entry of each record that holds this very cell as passed; the newest per environment."""
+        expected = self.hashes(chapter)[cell["id"]]
+        found: dict[str, tuple[Record, Record]] = {}
+        for value in self.records:
+            entry = self.cells(value, chapter.name).get(cell["id"])
+            if entry and entry["hash"] == expected and entry["outcome"] == "passed":
+                found[value["environment"]["name"]] = value["environment"], entry
+        return sorted(found.values(), key=lambda item: _order(item[0]))
+
+    def started(self, environment: str, chapter: str) -> str:
+        """Day on which a chapter last ran in an environment."""
+        dates = [
+            value["chapters"][chapter]["started"][:10]
+            for value in self.records
+            if value["environment"]["name"] == environment and chapter in value["chapters"]
+        ]
+        return dates[-1] if dates else "never"
 
     def proofs(self, chapter: Chapter, question: Question) -> list[Proof]:
         """What each environment shows of a question; a stale one asserts nothing.
@@ -183,7 +216,7 @@ class Evidence:
             entry = value["chapters"].get(chapter.name)
             if not entry:
                 continue
-            cells = {cell["id"]: cell for cell in entry["cells"]}
+            cells = self.cells(value, chapter.name)
             known = [cells[name] for name in code if name in cells]
             if not known:
                 continue
@@ -199,17 +232,18 @@ class Evidence:
             name = value["environment"]["name"]
             if name not in found or not proof.stale or found[name].stale:
                 found[name] = proof
-        return sorted(found.values(), key=lambda proof: (proof.device != "CPU", proof.torch))
+        return sorted(found.values(), key=lambda proof: _order(proof.environment))
 
     def ran_on_gpu(self, chapter: Chapter, cell: Cell) -> bool:
         """Whether a record made on a GPU holds this very cell."""
-        expected = self.hashes(chapter)[cell["id"]]
-        return any(
-            entry["hash"] == expected and entry["outcome"] == "passed"
-            for value in self.records
-            if value["environment"]["device"] != "CPU"
-            for entry in value["chapters"].get(chapter.name, {"cells": []})["cells"]
-        )
+        return any(environment["device"] != "CPU" for environment, _ in self.current(chapter, cell))
+
+
+def _order(environment: Record) -> tuple[bool, list[int], str]:
+    """CPUs first, then by torch's version."""
+    numbers = [int(part) for part in re.findall(r"\d+", environment["torch"].split("+")[0])]
+    return environment["device"] != "CPU", numbers, environment["device"]
+
 
 
 def load(project: Project, folders: Iterable[Path] | None = None) -> Evidence:

@@ -31,19 +31,36 @@ def read(path: Path) -> Notebook:
         ProjectError: the file is missing or is not a notebook.
     """
     try:
-        notebook: Notebook = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ProjectError(_unreadable(path.name, error)) from error
+    return parse(text, path.name)
+
+
+def parse(text: str, name: str) -> Notebook:
+    """The notebook that a text is.
+
+    Raises:
+        ProjectError: the text is not a notebook; `name` says which.
+    """
+    try:
+        notebook: Notebook = json.loads(text)
         for cell in notebook["cells"]:
             cell["source"] = "".join(cell["source"])
             (
                 cell["metadata"],
                 cell["cell_type"],
             )  # both are required; a KeyError names the absent one
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ProjectError(
-            f"{path.name}: cannot be read as a notebook ({type(error).__name__}: {error}); "
-            f"restore it with `git checkout -- chapters/{path.name}`"
-        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise ProjectError(_unreadable(name, error)) from error
     return notebook
+
+
+def _unreadable(name: str, error: Exception) -> str:
+    return (
+        f"{name}: cannot be read as a notebook ({type(error).__name__}: {error}); "
+        f"restore it with `git checkout -- chapters/{name}`"
+    )
 
 
 def tags(cell: Cell) -> list[str]:
@@ -192,6 +209,12 @@ def split(name: str, notebook: Notebook) -> Chapter:
         if question.statements and cell["cell_type"] == "code":
             question.statements[-1].cells.append(cell)
     return result
+
+
+def printed(cell: Cell) -> str:
+    """What a cell printed, without escape sequences."""
+    text = "".join("".join(o.get("text", "")) for o in cell["outputs"] if o["output_type"] == "stream")
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
 
 def python(source: str) -> str:
