@@ -1,4 +1,4 @@
-"""The command line: `python -m torchproof execute|build|check|record`."""
+"""The command line: `python -m torchproof execute|build|check|record|versions`."""
 
 from __future__ import annotations
 
@@ -51,6 +51,13 @@ def _run(
         raise ProjectError(f"--device {device}: choose auto, cpu or cuda")
     place = locate(kernel, device)
     paths = project.select(names or [])
+
+    def finished(result: Result) -> None:
+        report.chapter(result)
+        if result.verdict != "unchanged":
+            # Each chapter's record is written as it ends: what a GPU showed must survive the next chapter.
+            evidence.collect(project, place, [result.chapter])
+
     with Report(place, begun) as report:
         results = execute(
             project,
@@ -60,7 +67,7 @@ def _run(
             jobs=jobs,
             timeout=timeout,
             progress=report.cell,
-            finished=report.chapter,
+            finished=finished,
         )
     evidence.collect(project, place)
     report.summary(results)
@@ -92,6 +99,8 @@ def build(device: Device = "auto", kernel: Kernel = None, jobs: Jobs = None, tim
     with project.lock():
         place, results = _run(project, None, device, kernel, jobs, timeout, warm)
         if any(result.failures for result in results):
+            for line in evidence.held(project, results):
+                print(line, file=sys.stderr)
             print("the site was not built: a chapter did not pass", file=sys.stderr)
             raise typer.Exit(1)
         for refused in stage(project, place).refused:
@@ -119,11 +128,48 @@ def check(
 
 @app.command()
 def record(
-    name: Annotated[str, typer.Argument(help="An environment, such as h200-torch-2.13.0.")],
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Environments, such as h200-torch-2.13.0; all of this run's.")
+    ] = None,
 ) -> None:
-    """Keep this run's record of one environment in evidence/."""
+    """Keep this run's records of environments in evidence/."""
     project = Project(Path.cwd())
-    print(evidence.record(project, name).relative_to(project.root))
+    for name in names or sorted(path.stem for path in project.run_evidence.glob("*.json")):
+        print(evidence.record(project, name).relative_to(project.root))
+
+
+@app.command("versions")
+def versions_command(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Lists in environments/; all and the pin.")
+    ] = None,
+    jobs: Jobs = None,
+    timeout: Timeout = 120,
+) -> None:
+    """Run the book on the pin and on each torch of environments/, and keep the records."""
+    from torchproof import versions
+
+    project = Project(Path.cwd())
+    wanted = versions.versions(project, names or [])
+    for version in wanted:
+        print(versions.announce(version), flush=True)
+    failed = []
+    with project.lock():
+        runs: list[versions.Version | None] = [*wanted, *([] if names else [None])]  # None is the pin
+        for run in runs:
+            try:
+                if run:
+                    versions.make(run)
+                place, results = _run(project, None, "cpu", run.name if run else None, jobs, timeout)
+                if any(result.failures for result in results):
+                    raise ProjectError(f"{place.name}: a chapter did not pass; nothing was recorded")
+                print(evidence.record(project, place.name).relative_to(project.root))
+            except ProjectError as error:
+                print(error, file=sys.stderr)
+                failed.append(run.name if run else "the pin")
+    if failed:
+        print(f"did not hold or could not run: {', '.join(failed)}", file=sys.stderr)
+    raise typer.Exit(bool(failed))
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchproof import gather, notebook
 from torchproof.environment import Environment, as_json
@@ -19,28 +19,56 @@ from torchproof.judge import judge
 from torchproof.notebook import Cell, Chapter, Question, tags
 from torchproof.project import Project, ProjectError, dump, write
 
+if TYPE_CHECKING:
+    from torchproof.execute import Result
+
 SCHEMA = 1
 FIGURE_LIMIT = 60_000  # base64 characters of a figure that a record keeps
 
 Record = dict[str, Any]
 
 
-def collect(project: Project, place: Environment) -> Record:
-    """Gather what the chapters' last runs in one environment showed, and write the record."""
+def collect(project: Project, place: Environment, names: list[str] | None = None) -> Record:
+    """Gather what the chapters' last runs in one environment showed, and write the record.
+
+    Args:
+        names: chapters to read; the others stay as this run's record has them. By default all are read.
+    """
     folder = project.executed / place.name
-    chapters = {}
-    for path in sorted(project.chapters.glob("*.ipynb")):
-        failed = folder / f"{path.stem}.failed.ipynb"
-        last = failed if failed.exists() else folder / path.name
-        if last.exists():
-            chapters[path.stem] = _chapter(last, path.stem)
+    path = project.run_evidence / f"{place.name}.json"
+    before = _read(path) if names else None
+    chapters: dict[str, Record] = before["chapters"] if isinstance(before, dict) else {}
+    for source in sorted(project.chapters.glob("*.ipynb")):
+        failed = folder / f"{source.stem}.failed.ipynb"
+        last = failed if failed.exists() else folder / source.name
+        if (not names or source.stem in names) and last.exists():
+            chapters[source.stem] = _chapter(last, source.stem)
     record = {
         "schema": SCHEMA,
         "environment": {"name": place.name, **as_json(place)},
-        "chapters": chapters,
+        "chapters": {name: chapters[name] for name in sorted(chapters)},
     }
-    write(project.run_evidence / f"{place.name}.json", dump(record))
+    write(path, dump(record))
     return record
+
+
+def held(project: Project, results: Iterable[Result]) -> list[str]:
+    """For each statement that failed: where a record says that the very same cell held."""
+    evidence, lines = load(project), []
+    for failure in (failure for result in results for failure in result.failures if failure.cell):
+        chapter = notebook.chapter(project.chapters / f"{failure.chapter}.ipynb")
+        cell = next((cell for cell in chapter.code if cell["id"] == failure.cell), None)
+        places = (
+            [f"torch {e['torch']} ({e['device']})" for e, _ in evidence.current(chapter, cell)]
+            if cell
+            else []
+        )
+        if places:
+            lines.append(
+                f"chapters/{failure.chapter}.ipynb › cell {failure.cell}: the same code held on "
+                f"{', '.join(places)}; state and prove both sides, or correct the statement"
+            )
+    return lines
 
 
 def _chapter(path: Path, name: str) -> Record:
@@ -186,7 +214,7 @@ class Evidence:
         return self._cells[place]
 
     def current(self, chapter: Chapter, cell: Cell) -> list[tuple[Record, Record]]:
-        """Environment and entry of each record that holds this very cell as passed; the newest per environment."""
+        """Environment and entry of each record that holds this very cell as passed; one an environment."""
         expected = self.hashes(chapter)[cell["id"]]
         found: dict[str, tuple[Record, Record]] = {}
         for value in self.records:
@@ -243,7 +271,6 @@ def _order(environment: Record) -> tuple[bool, list[int], str]:
     """CPUs first, then by torch's version."""
     numbers = [int(part) for part in re.findall(r"\d+", environment["torch"].split("+")[0])]
     return environment["device"] != "CPU", numbers, environment["device"]
-
 
 
 def load(project: Project, folders: Iterable[Path] | None = None) -> Evidence:

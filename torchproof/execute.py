@@ -124,16 +124,24 @@ def execute(
             finished(results[path.stem])
         else:
             waiting.append((run.get("seconds", float("inf")), chapter, source))
-    waiting.sort(key=lambda item: -item[0])
+    # The longest first; on a GPU, whose time may be short, those that need one before all others.
+    gpu = place.device_type == "cuda"
+    waiting.sort(key=lambda item: (gpu and not _needs_gpu(item[1]), -item[0]))
     width = jobs or (1 if place.device_type == "cuda" else os.cpu_count() or 1)
     runner = _Runner(project, folder, place, kernel, timeout, progress)
     together = [item for item in waiting if not item[1].alone]
     groups = [(together, width), *(([item], 1) for item in waiting if item[1].alone)]
+    if width == 1:
+        groups = [([item], 1) for item in waiting]
     for group, size in groups:
         for result in runner.run([(chapter, source) for _, chapter, source in group], size):
             results[result.chapter] = result
             finished(result)
     return [results[path.stem] for path in paths]
+
+
+def _needs_gpu(chapter: Chapter) -> bool:
+    return any("gpu" in notebook.tags(cell) for cell in chapter.code)
 
 
 def _require_ids(chapter: Chapter) -> None:

@@ -29,7 +29,7 @@ def symbols(cells: Iterable[Cell]) -> dict[str, set[str]]:
     return found
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _nodes(source: str) -> list[ast.AST]:
     """Every node of a code cell: walking a tree costs more than parsing it."""
     return list(ast.walk(ast.parse(python(source))))
@@ -115,6 +115,8 @@ def _line(pattern: str, lines: list[str], start: int = 0) -> str | None:
             return None
         if hit and hit.start() >= start:
             text = line[: hit.start()]
-            label = re.match(r"\s*(?:[^:]{1,60}?(?:: +| {2,}|-> ))?(?:[\w.]*(?:Error|Warning|Exception):? +)?", text)
+            label = re.match(
+                r"\s*(?:[^:]{1,60}?(?:: +| {2,}|-> ))?(?:[\w.]*(?:Error|Warning|Exception):? +)?", text
+            )
             return line[label.end() if label else 0 :].strip()
     return None

@@ -41,7 +41,9 @@ def load(project: Project, torch: str) -> dict[str, str]:
         with file.open("rb") as stream:
             found = InventoryFile.load(stream, base(torch), lambda a, b: a + b)
     except (ValueError, OSError) as error:
-        raise ProjectError(f"{file.name}: no inventory ({error}); delete it and run `make inventory`") from error
+        raise ProjectError(
+            f"{file.name}: no inventory ({error}); delete it and run `make inventory`"
+        ) from error
     return {
         name: entry[2]
         for domain, entries in found.items()

@@ -60,7 +60,9 @@ class Book:
                 for name in ("statements", "myths", "assertions")
             },
             "questions": sum(len(chapter.questions) for chapter in self.chapters),
-            "environments": sorted({place for summary in self.summaries for place in summary["environments"]}),
+            "environments": sorted(
+                {place for summary in self.summaries for place in summary["environments"]}
+            ),
             "date": max((summary["date"] for summary in self.summaries if summary["date"]), default=None),
         }
 
@@ -147,7 +149,9 @@ def errors(book: Book) -> dict[str, list[dict[str, Any]]]:
             target["places"] += [p for p in value["places"] if p[0] not in [q[0] for q in target["places"]]]
             continue
         types[type_].append(value)
-    return {type_: sorted(types[type_], key=lambda value: value["message"].lower()) for type_ in sorted(types)}
+    return {
+        type_: sorted(types[type_], key=lambda value: value["message"].lower()) for type_ in sorted(types)
+    }
 
 
 def api(book: Book) -> list[dict[str, Any]]:
@@ -232,7 +236,9 @@ def verification(book: Book) -> dict[str, Any]:
             if proof.stale
         ],
         "gpu": [(question, count) for question, count in never if count],
-        "gone": sorted({(e["name"], c) for e in environments.values() for c in e["chapters"] if c not in names}),
+        "gone": sorted(
+            {(e["name"], c) for e in environments.values() for c in e["chapters"] if c not in names}
+        ),
         "refused": book.evidence.refused,
     }
 

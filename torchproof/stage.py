@@ -60,8 +60,8 @@ def stage(project: Project, place: Environment) -> Evidence:
     for chapter in book.chapters:
         page, figures = _page(book, chapter, executed[chapter.name], templates)
         put(f"chapters/{chapter.name}.ipynb", dump(page))
-        for name, content in figures.items():
-            put(f"chapters/{name}", content)
+        for name, figure in figures.items():
+            put(f"chapters/{name}", figure)
     for name, content in _made(book, templates).items():
         put(name, content)
     put("_config.yml", yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
@@ -98,16 +98,17 @@ def _made(book: Book, templates: jinja2.Environment) -> dict[str, str]:
         "history": pages.history(book),
         "differs": pages.differs(book),
     }
+    contexts: dict[str, dict[str, Any]] = {
+        "questions": {},
+        "myths": {"myths": pages.myths(book)},
+        "errors": {"errors": pages.errors(book)},
+        "api": {"api": pages.api(book), "everywhere": pages.EVERYWHERE},
+        "verification": pages.verification(book),
+        "changes": {},
+    }
     made = {
         f"{name}.md": templates.get_template(f"{name}.md.j2").render(**context, **own)
-        for name, own in {
-            "questions": {},
-            "myths": {"myths": pages.myths(book)},
-            "errors": {"errors": pages.errors(book)},
-            "api": {"api": pages.api(book), "everywhere": pages.EVERYWHERE},
-            "verification": pages.verification(book),
-            "changes": {},
-        }.items()
+        for name, own in contexts.items()
     }
     made["index.md"] = templates.get_template("index.md").render(**context)
     for name in ("changes.xml", "llms.txt"):
