@@ -4,7 +4,7 @@ RUN = .venv/bin/python -m
 
 DEVICE ?= cuda
 LIMIT ?= 590
-# What executing needs beside torch and numpy, which the machine with the GPU has.
+# What executing needs beside torch, numpy and sympy, which the machine with the GPU has.
 CARRIED = papermill nbclient ipykernel nbformat psutil filelock matplotlib pytest typer rich jinja2 pyyaml onnx onnxscript onnxruntime
 
 .PHONY: book test check benchmark versions carry gpu inventory requirements clean
@@ -34,7 +34,7 @@ CARRY_PYTHON ?= 3.12
 carry: .venv/installed
 	rm -rf carry && mkdir carry
 	printf '%s\n' $(CARRIED) | .venv/bin/uv pip compile - --constraint requirements.txt --python-version $(CARRY_PYTHON) \
-	  --no-header --no-annotate --quiet | grep -vE '^numpy' > carry/list.txt
+	  --no-header --no-annotate --quiet | grep -vE '^(numpy|sympy|mpmath)' > carry/list.txt
 	$(RUN) pip download --quiet --no-deps --only-binary=:all: --python-version $(CARRY_PYTHON) --implementation cp \
 	  --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 --platform manylinux_2_26_x86_64 \
 	  --platform manylinux_2_24_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
