@@ -171,7 +171,7 @@ def test_outputs_of_each_environment_stand_in_tabs(project: Project) -> None:
     )
     assert done.returncode == 0, done.stderr
     html = (project.html / "chapters" / "first.html").read_text()
-    assert html.count("sd-tab-set") == 2 and "NVIDIA H200" in html
+    assert html.count('class="sd-tab-set') == 2 and "NVIDIA H200" in html
 
 
 def test_removing_an_assertion_lowers_the_count_on_the_page(project: Project) -> None:

@@ -84,6 +84,7 @@ def _open(browser: Browser, address: str, width: int = 1280, dark: bool = False)
 PAGES = [
     "index.html",
     "search.html",
+    *(f"{name}.html" for name in ("questions", "myths", "errors", "api", "verification", "changes")),
     *(f"chapters/{p.stem}.html" for p in sorted(PROJECT.chapters.glob("*.ipynb"))),
 ]
 
@@ -154,3 +155,53 @@ def test_the_site_opens_from_a_folder(site: str, browser: Browser) -> None:
     assert page.locator("article h1").inner_text().startswith("Autograd")
     assert wrong == []
     page.close()
+
+
+def test_the_filter_narrows_the_questions_as_you_type(site: str, browser: Browser) -> None:
+    page, wrong = _open(browser, f"{site}/questions.html")
+    entries = page.locator(".entry")
+    everything = entries.count()
+    page.get_by_label("Filter the list").fill("zero_grad gradient")
+    shown = [entry for entry in entries.all() if entry.is_visible()]
+    assert 0 < len(shown) < everything
+    assert all("grad" in entry.inner_text().lower() for entry in shown)
+    assert page.locator(".filter output").inner_text() == f"{len(shown)} of {everything}"
+    page.get_by_label("Filter the list").fill("")
+    page.get_by_label("Level").select_option("advanced")
+    levels = {entry.get_attribute("data-level") for entry in entries.all() if entry.is_visible()}
+    assert levels == {"advanced"}
+    assert wrong == []
+    page.context.close()
+
+
+def test_every_question_is_listed_and_every_myth(site: str, browser: Browser) -> None:
+    chapters = [notebook.chapter(path) for path in PROJECT.select([])]
+    page, _ = _open(browser, f"{site}/questions.html")
+    assert page.locator(".entry").count() == sum(len(chapter.questions) for chapter in chapters)
+    page.goto(f"{site}/myths.html")
+    statements = [s for chapter in chapters for question in chapter.questions for s in question.statements]
+    assert page.locator(".entry").count() == sum(statement.myth for statement in statements)
+    page.context.close()
+
+
+def test_the_choice_of_an_environment_is_remembered_on_the_next_page(site: str, browser: Browser) -> None:
+    page, wrong = _open(browser, f"{site}/chapters/training.html")
+    label = page.locator(".sd-tab-set.outputs .sd-tab-label", has_text="torch 2.11").first
+    if label.count() == 0:
+        pytest.skip("no other environment's record is current")
+    label.click()
+    page.goto(f"{site}/chapters/autograd.html", wait_until="networkidle")
+    for tabs in page.locator(".sd-tab-set.outputs").all():
+        assert "torch 2.11" in tabs.locator("input:checked + label").inner_text()
+    assert wrong == []
+    page.context.close()
+
+
+def test_generated_pages_read_without_javascript(site: str, browser: Browser) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"{site}/questions.html")
+    assert page.locator(".entry").last.is_visible()
+    page.locator(".entry summary").first.click()
+    assert page.locator(".entry details p").first.is_visible()
+    context.close()
