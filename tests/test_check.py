@@ -90,6 +90,8 @@ ANSWER = "> **Short answer.** Yes."
         ("alt", "draws-line-code", lambda cells, value: cells["draws-line-code"].update(metadata={})),
         ("proof", "draws-gpu-code", _set("draws-gpu-code", "print('not run here')")),
         ("gpu", "draws-gpu-code", _set("draws-gpu-code", "if device == 'cuda':\n    assert device")),
+        ("resolves", "draws-gpu-code", _set("draws-gpu-code",
+            "assert torch.cuda.memory_usage_of_all  # not run here")),
         ("heading", "adds-myth", _set("adds-myth", "text\n\n### Adding is quick")),
         ("heading", "adds-myth", _set("adds-myth", "### One\n\n### Two")),
         ("heading", "adds-myth", _set("adds-myth", "### One\n\n# Another title")),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import json
 import re
 import warnings
@@ -11,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torchproof import notebook
+from torchproof import gather, notebook
 from torchproof.judge import forbidden
 from torchproof.notebook import (
     LEVELS,
@@ -107,6 +109,38 @@ def _chapter(path: Path, source: Notebook, chapter: Chapter) -> Iterator[Finding
             yield from _code(cell)
         else:
             yield from _prose(cell)
+    yield from _resolves(chapter)
+
+
+def _resolves(chapter: Chapter) -> Iterator[Finding]:
+    """Each `torch` name of a `gpu` cell exists in the installed torch: a run on a CPU would not notice."""
+    cells = [cell for cell in chapter.code if "id" in cell]
+    try:
+        used = gather.symbols(cells)
+    except SyntaxError:
+        return  # `_code` names it
+    for cell in cells:
+        for name in sorted(used[cell["id"]]) if "gpu" in tags(cell) else ():
+            if not _exists(name):
+                yield cell["id"], "resolves", f"the installed torch has no {name}; write a name that it has"
+
+
+@functools.cache
+def _exists(name: str) -> bool:
+    """Whether a dotted name can be had by imports and attributes."""
+    parts = name.split(".")
+    try:
+        value = importlib.import_module(parts[0])
+    except ImportError:
+        return True  # without torch there is nothing to hold the name against
+    for number, part in enumerate(parts[1:], 2):
+        if not hasattr(value, part):
+            try:
+                importlib.import_module(".".join(parts[:number]))
+            except ImportError:
+                return False
+        value = getattr(value, part)
+    return True
 
 
 def _format(path: Path, source: Notebook) -> Iterator[Finding]:
